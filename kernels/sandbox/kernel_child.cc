@@ -321,14 +321,19 @@ private:
         if (code != 0) finish(CallEnd::kFailed, fmt::format("run() returns {}", code));
     }
     bool supports_without_tensors(const verbatim_kernel* kernel, verbatim_args args) {
-        if (kernel->supports == nullptr) return true;
-        const auto tensors = static_cast<size_t>(board_.tensors_end - board_.tensors_begin);
-        board_.moment = Moment::kSupports;
-        mprotect(board_.tensors_begin, tensors, PROT_NONE);
-        const bool supports = kernel->supports(kernel, args) != 0;
+        bool supports = true;
+        if (kernel->supports != nullptr)
+            without_tensors(Moment::kSupports, [&] { supports = kernel->supports(kernel, args) != 0; });
+        return supports;
+    }
+    // What touches a tensor meanwhile crashes.
+    template <typename Act>
+    void without_tensors(Moment moment, const Act& act) {
+        board_.moment = moment;
+        mprotect(board_.tensors_begin, static_cast<size_t>(board_.tensors_end - board_.tensors_begin), PROT_NONE);
+        act();
         protect();
         board_.moment = Moment::kRun;
-        return supports;
     }
     static size_t num_threads() {
         return static_cast<size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/task"), {}));
@@ -337,13 +342,10 @@ private:
     void wait_for_threads_beyond(size_t num_before) {
         constexpr int kMostWaits = 20;
         if (num_threads() <= num_before) return;
-        board_.moment = Moment::kAfterRun;
-        mprotect(board_.tensors_begin, static_cast<size_t>(board_.tensors_end - board_.tensors_begin), PROT_NONE);
-        for (int i = 0; i < kMostWaits && num_threads() > num_before; ++i) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        }
-        protect();
-        board_.moment = Moment::kRun;
+        without_tensors(Moment::kAfterRun, [&] {
+            for (int i = 0; i < kMostWaits && num_threads() > num_before; ++i)
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        });
     }
 
     void call_python() {

@@ -9,8 +9,8 @@
 //       waited for, nor lanes that the block does not have: CUDA allows both, and a note says so
 //   E3  asynchronous copies land at the last legal moment: when they are waited for
 //   E4  findings name kernel, block, thread and the access; the launch continues where it can
-//   E5  mbarriers count arrivals and bytes per phase. An excess arrival, a phase that never completes and a second wait
-//       for the same phase are reported instead of hanging
+//   E5  mbarriers count arrivals and bytes per phase, also those of the cluster's other blocks. An excess arrival, a
+//       phase that never completes and a second wait for the same phase are reported instead of hanging
 //   E6  asynchronous tensor-core multiplications are computed at issue. A thread that changes their operands or reads
 //       their sums before it has waited for them is reported
 //   E7  a kernel that may start before earlier kernels have ended touches nothing of theirs before it waits for them
@@ -511,7 +511,7 @@ private:
         BlocksKnowledge blocks;
     };
     std::map<std::pair<const Memory*, size_t>, std::vector<Released>> released_;  // in this launch
-    std::list<ParkedBlock> parked_;
+    std::list<ParkedBlock> parked_;                // the launch's resident blocks but for the running one
     std::map<int32_t, EmulatedCluster> clusters_;  // of the launch
     Knowledge in_other_block_;                     // knowledge_in()
     std::vector<BlockState> block_states_;         // ... if it has clusters

@@ -281,7 +281,7 @@ void Emulator::acquire_at(const Memory& memory, size_t offset, std::optional<int
 void Emulator::release_to(BlocksKnowledge& blocks) {
     publish_clock(*running_);
     blocks[block_index_].join(knowledge_of_block());
-    for (const auto& [block, knowledge] : running_->async.knowledge.others) blocks[block].join(knowledge);
+    join(blocks, running_->async.knowledge.others);
 }
 
 void Emulator::acquire_from(const BlocksKnowledge& blocks) {

@@ -88,7 +88,7 @@ void Emulator::arrive_at_cluster(Place where, Arrival arrival) {
     if (arrival == Arrival::kReleases) {
         release_to(cluster.arriving);
     } else {
-        for (const auto& [block, knowledge] : running_->async.at_fence) cluster.arriving[block].join(knowledge);
+        join(cluster.arriving, running_->async.at_fence);
     }
     running_->is_at_cluster = true;
     running_->cluster_phase = cluster.phase + 1;

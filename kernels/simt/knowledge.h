@@ -72,6 +72,9 @@ struct BlockKnowledge {
     }
 };
 using BlocksKnowledge = std::map<int32_t, BlockKnowledge>;  // by block
+inline void join(BlocksKnowledge& to, const BlocksKnowledge& from) {
+    for (const auto& [block, knowledge] : from) to[block].join(knowledge);
+}
 
 struct Knowledge {
     VectorClock known;
@@ -81,7 +84,7 @@ struct Knowledge {
     BlocksKnowledge others;
     bool is_cooperative = false;  // the launch's blocks are resident together, and readers of all blocks are listed
     void join(const Knowledge& other) {
-        for (const auto& [block, knowledge] : other.others) others[block].join(knowledge);
+        simt::join(others, other.others);
         known.join(other.known);
         fenced.join(other.fenced);
         fenced_blocks = std::max(fenced_blocks, other.fenced_blocks);

@@ -94,11 +94,18 @@ EmulatedBarrier* source_barrier(std::byte* address) {
     return &emulator.barrier_of(range->block, range->home(address));
 }
 
-bool is_of_one_block(const SourceRange& place, const EmulatedBarrier& barrier) {
-    const int32_t block = place.block >= 0 ? place.block : Emulator::current().block_index();
-    if (block == barrier.block) return true;
-    misuse(FindingKind::kBarrierUse, "a copy to one block's shared memory signals another block's barrier");
-    return false;
+std::optional<ArrivingCopy> begin_copy(std::byte* to, size_t num_bytes, size_t alignment, std::byte* barrier,
+                                       cuda_source::Place where) {
+    EmulatedBarrier* const counted = source_barrier(barrier);
+    if (to == nullptr || counted == nullptr) return {};
+    const SourceRange* const place = both_checked(to, num_bytes, alignment, "copied to", "destination");
+    if (place == nullptr) return {};
+    Emulator& emulator = Emulator::current();
+    if (counted->block != (place->block >= 0 ? place->block : emulator.block_index())) {
+        misuse(FindingKind::kBarrierUse, "a copy to one block's shared memory signals another block's barrier");
+        return {};
+    }
+    return ArrivingCopy{counted, place, emulator.copying(*counted, where), place->home(to)};
 }
 
 void source_copy(std::byte* to, const std::byte* from, size_t count, size_t read) {
@@ -139,40 +146,38 @@ void source_copy(std::byte* to, const std::byte* from, size_t count, size_t read
 
 void source_bulk_copy(std::byte* to, const std::byte* from, size_t count, std::byte* barrier,
                       cuda_source::Place where) {
-    EmulatedBarrier* const counted = source_barrier(barrier);
-    if (to == nullptr || counted == nullptr || count == 0) return;
+    if (count == 0) return;
     if (count % 16 != 0)
         return misuse(FindingKind::kMisaligned,
                       fmt::format("a bulk copy of {} bytes: a multiple of 16 is taken", count));
-    const SourceRange* const place = both_checked(to, count, 16, "copied to", "destination");
     const SourceRange* const origin = both_checked(from, count, 16, "copied", "source");
-    if (place == nullptr || origin == nullptr || !is_of_one_block(*place, *counted)) return;
+    const std::optional<ArrivingCopy> copy = begin_copy(to, count, 16, barrier, where);
+    if (origin == nullptr || !copy) return;
     Emulator& emulator = Emulator::current();
-    const Now agent = emulator.copying(*counted, where);
-    const size_t offset = origin->offset_of(from);
-    std::byte* const landing = place->home(to);
-    report(place->memory->write(place->offset_of(to), count, agent), *place, to);
+    Memory& memory = *copy->place->memory;
+    const size_t offset = origin->offset_of(from), to_offset = copy->place->offset_of(to);
+    const auto num_bytes = static_cast<int64_t>(count);
+    report(memory.write(to_offset, count, copy->agent), *copy->place, to);
     if (origin->memory->life() == Memory::Life::kDevice) {
-        report(origin->memory->read_for_copy(offset, count, agent), *origin, from);
-        place->memory->carry_unwritten(place->offset_of(to), *origin->memory, offset, count);
-        return emulator.copy_until(*counted, static_cast<int64_t>(count), [=] { std::memcpy(landing, from, count); });
+        report(origin->memory->read_for_copy(offset, count, copy->agent), *origin, from);
+        memory.carry_unwritten(to_offset, *origin->memory, offset, count);
+        return emulator.copy_until(*copy->barrier, num_bytes,
+                                   [=, landing = copy->landing] { std::memcpy(landing, from, count); });
     }
     // Static arrays of all blocks are one place, which another block has when the copy lands.
     if (!origin->memory->is_fenced_at(offset, count, emulator.storing())) report(Clash::kNotFenced, *origin, from);
-    report(origin->memory->read(offset, count, agent), *origin, from);
-    emulator.copy_until(*counted, static_cast<int64_t>(count),
-                        [landing, bytes = std::vector(from, from + count)] { std::ranges::copy(bytes, landing); });
+    report(origin->memory->read(offset, count, copy->agent), *origin, from);
+    emulator.copy_until(*copy->barrier, num_bytes, [landing = copy->landing, bytes = std::vector(from, from + count)] {
+        std::ranges::copy(bytes, landing);
+    });
 }
 
 void source_store_async(std::byte* to, uint64_t bits, size_t count, std::byte* barrier, cuda_source::Place where) {
-    EmulatedBarrier* const counted = source_barrier(barrier);
-    if (to == nullptr || counted == nullptr) return;
-    const SourceRange* const place = both_checked(to, count, count, "stored to", "destination");
-    if (place == nullptr || !is_of_one_block(*place, *counted)) return;
-    Emulator& emulator = Emulator::current();
-    report(place->memory->write(place->offset_of(to), count, emulator.copying(*counted, where)), *place, to);
-    emulator.copy_until(*counted, static_cast<int64_t>(count),
-                        [=, landing = place->home(to)] { std::memcpy(landing, &bits, count); });
+    const std::optional<ArrivingCopy> copy = begin_copy(to, count, count, barrier, where);
+    if (!copy) return;
+    report(copy->place->memory->write(copy->place->offset_of(to), count, copy->agent), *copy->place, to);
+    Emulator::current().copy_until(*copy->barrier, static_cast<int64_t>(count),
+                                   [=, landing = copy->landing] { std::memcpy(landing, &bits, count); });
 }
 
 void source_bulk_store(std::byte* to, const std::byte* from, size_t count) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -127,25 +128,22 @@ const SourceRange* device_of(const Piece& piece, const char* verb) {
 // A box of these pieces, whose shared memory is that of the running block from `mine` on, arrives at the target.
 void copy_box(std::vector<Piece> pieces, const std::byte* mine, size_t num_bytes, const CopyTarget& target,
               cuda_source::Place where) {
-    EmulatedBarrier* const barrier = source_barrier(target.barrier);
-    const SourceRange* const place = checked_range(target.to, num_bytes, kBoxAlignment, "copied to");
-    if (barrier == nullptr || place == nullptr || !is_of_one_block(*place, *barrier)) return;
-    Emulator& emulator = Emulator::current();
-    const Now agent = emulator.copying(*barrier, where);
-    std::byte* const landing = place->home(target.to);
+    const std::optional<ArrivingCopy> copy = begin_copy(target.to, num_bytes, kBoxAlignment, target.barrier, where);
+    if (!copy) return;
+    const SourceRange& place = *copy->place;
     for (Piece& piece : pieces) {
         std::byte* const to = target.to + (piece.shared - mine);
-        const size_t offset = place->offset_of(to);
-        report(place->memory->write(offset, piece.num_bytes, agent), *place, to);
-        piece.shared = landing + (piece.shared - mine);
+        const size_t offset = place.offset_of(to);
+        report(place.memory->write(offset, piece.num_bytes, copy->agent), place, to);
+        piece.shared = copy->landing + (piece.shared - mine);
         if (piece.device == nullptr) continue;
         const SourceRange* const origin = device_of(piece, "copied");
         if (origin == nullptr) return;
         const size_t from = origin->offset_of(piece.device);
-        report(origin->memory->read_for_copy(from, piece.num_bytes, agent), *origin, piece.device);
-        place->memory->carry_unwritten(offset, *origin->memory, from, piece.num_bytes);
+        report(origin->memory->read_for_copy(from, piece.num_bytes, copy->agent), *origin, piece.device);
+        place.memory->carry_unwritten(offset, *origin->memory, from, piece.num_bytes);
     }
-    emulator.copy_until(*barrier, static_cast<int64_t>(num_bytes), [pieces = std::move(pieces)] {
+    Emulator::current().copy_until(*copy->barrier, static_cast<int64_t>(num_bytes), [pieces = std::move(pieces)] {
         for (const Piece& piece : pieces) {
             std::memset(piece.shared, 0, piece.num_bytes);
             if (piece.device != nullptr) std::memcpy(piece.shared, piece.device, piece.num_bytes);

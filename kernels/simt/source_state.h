@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -172,7 +173,15 @@ void look_at_sums(const std::byte* address, size_t num_bytes, bool is_write);
 void forget_sums();  // a launch begins
 // The barrier at an address of shared memory, also of another block of the cluster; null: it is none, and found.
 [[nodiscard]] EmulatedBarrier* source_barrier(std::byte* address);
-// Whether a copy to the range may signal the barrier, which is of one block with it; else found.
-[[nodiscard]] bool is_of_one_block(const SourceRange& place, const EmulatedBarrier& barrier);
+// A copy to shared memory that a barrier of the same block waits for.
+struct ArrivingCopy {
+    EmulatedBarrier* barrier;
+    const SourceRange* place;
+    Now agent;           // that writes
+    std::byte* landing;  // where the first byte is when the copy lands
+};
+// Empty: the memory or the barrier is none, or they are of two blocks, and found.
+[[nodiscard]] std::optional<ArrivingCopy> begin_copy(std::byte* to, size_t num_bytes, size_t alignment,
+                                                     std::byte* barrier, cuda_source::Place where);
 
 }  // namespace verbatim::simt

@@ -60,6 +60,18 @@ struct VerbatimExchange {
         meet();
         get<kTo>(thread, out);
     }
+    // An element for which `goes` holds goes to its rank.
+    template <VerbatimOrder kTo, typename In, typename Out, typename Rank, typename Goes, typename Meet>
+    void scatter(int thread, In (&in)[kItems], Out (&out)[kItems], Rank (&ranks)[kItems], const Goes& goes,
+                 const Meet& meet) {
+        for (int i = 0; i < kItems; ++i) {
+            if (goes(i)) elements[static_cast<int>(ranks[i])] = in[i];
+        }
+        meet();
+        get<kTo>(thread, out);
+    }
+
+private:
     template <VerbatimOrder kTo, typename Out>
     void get(int thread, Out (&out)[kItems]) {
         for (int i = 0; i < kItems; ++i) out[i] = elements[verbatim_element<kTo, kThreads, kItems>(thread, i)];
@@ -86,19 +98,15 @@ public:
     VERBATIM_EXCHANGE(WarpStripedToBlocked, kWarpStriped, kBlocked, __syncwarp(0xFFFFFFFFU, where))
     VERBATIM_EXCHANGE(BlockedToWarpStriped, kBlocked, kWarpStriped, __syncwarp(0xFFFFFFFFU, where))
 #undef VERBATIM_EXCHANGE
-    // An element goes to its rank.
-#define VERBATIM_SCATTER(name, to, goes)                                                       \
-    template <typename Out, typename Rank>                                                     \
-    void name(const T(&in)[kItems], Out(&out)[kItems], Rank(&ranks)[kItems], VERBATIM_WHERE) { \
-        for (int i = 0; i < kItems; ++i) {                                                     \
-            if (goes) storage_.elements[static_cast<int>(ranks[i])] = in[i];                   \
-        }                                                                                      \
-        __syncthreads(where);                                                                  \
-        storage_.template get<Order::to>(thread(), out);                                       \
-    }                                                                                          \
-    template <typename Rank>                                                                   \
-    void name(T(&items)[kItems], Rank(&ranks)[kItems], VERBATIM_WHERE) {                       \
-        name(items, items, ranks, where);                                                      \
+#define VERBATIM_SCATTER(name, to, goes)                                                                            \
+    template <typename Out, typename Rank>                                                                          \
+    void name(const T(&in)[kItems], Out(&out)[kItems], Rank(&ranks)[kItems], VERBATIM_WHERE) {                      \
+        storage_.template scatter<Order::to>(                                                                       \
+            thread(), in, out, ranks, [&]([[maybe_unused]] int i) { return goes; }, [&] { __syncthreads(where); }); \
+    }                                                                                                               \
+    template <typename Rank>                                                                                        \
+    void name(T(&items)[kItems], Rank(&ranks)[kItems], VERBATIM_WHERE) {                                            \
+        name(items, items, ranks, where);                                                                           \
     }
     VERBATIM_SCATTER(ScatterToBlocked, kBlocked, true)
     VERBATIM_SCATTER(ScatterToStriped, kStriped, true)
@@ -107,11 +115,8 @@ public:
     template <typename Out, typename Rank, typename Flag>
     void ScatterToStripedFlagged(const T (&in)[kItems], Out (&out)[kItems], Rank (&ranks)[kItems], Flag (&goes)[kItems],
                                  VERBATIM_WHERE) {
-        for (int i = 0; i < kItems; ++i) {
-            if (goes[i]) storage_.elements[static_cast<int>(ranks[i])] = in[i];
-        }
-        __syncthreads(where);
-        storage_.template get<Order::kStriped>(thread(), out);
+        storage_.template scatter<Order::kStriped>(
+            thread(), in, out, ranks, [&](int i) { return goes[i]; }, [&] { __syncthreads(where); });
     }
 
 private:
@@ -137,9 +142,8 @@ public:
     }
     template <typename Out, typename Rank>
     void ScatterToStriped(const T (&in)[kItems], Out (&out)[kItems], Rank (&ranks)[kItems], VERBATIM_WHERE) {
-        for (int i = 0; i < kItems; ++i) storage_.elements[static_cast<int>(ranks[i])] = in[i];
-        meet(where);
-        storage_.template get<Order::kStriped>(lane(), out);
+        storage_.template scatter<Order::kStriped>(
+            lane(), in, out, ranks, [](int) { return true; }, [&] { meet(where); });
     }
     template <typename Rank>
     void ScatterToStriped(T (&items)[kItems], Rank (&ranks)[kItems], VERBATIM_WHERE) {

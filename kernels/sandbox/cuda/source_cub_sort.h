@@ -196,16 +196,30 @@ public:
     explicit WarpMergeSort(TempStorage& storage) : Base(storage, verbatim::cuda_source::lane() % kLanes) {}
 };
 
+// The neighbours of the elements that a thread has.
+template <typename T, int kThreads>
+struct VerbatimNeighbours {
+    VerbatimElements<T, kThreads> firsts, lasts;
+    // Of the first element; the block's first one has `outside`.
+    const T* before(int thread, const T& last, const T* outside, std::source_location where) {
+        lasts[thread] = last;
+        __syncthreads(where);
+        return thread > 0 ? &lasts[thread - 1] : outside;
+    }
+    // Of the last element; the block's last one has `outside`.
+    const T* behind(int thread, const T& first, const T* outside, std::source_location where) {
+        firsts[thread] = first;
+        __syncthreads(where);
+        return thread + 1 < kThreads ? &firsts[thread + 1] : outside;
+    }
+};
+
 // Flags of elements that differ from the one before (heads) or behind (tails). The operation may take the index of the
 // second one, too.
 template <typename T, int kX, int kY = 1, int kZ = 1>
 class BlockDiscontinuity {
-    static constexpr int kThreads = kX * kY * kZ;
-
 public:
-    struct TempStorage {
-        VerbatimElements<T, kThreads> firsts, lasts;
-    };
+    struct TempStorage : VerbatimNeighbours<T, kX * kY * kZ> {};
     BlockDiscontinuity() : storage_(verbatim_private_storage<TempStorage>()) {}
     explicit BlockDiscontinuity(TempStorage& storage) : storage_(storage) {}
     template <int kItems, typename Flag, typename Operation>
@@ -244,29 +258,17 @@ private:
     void flag_heads(Flag (&heads)[kItems], T (&in)[kItems], Operation& differs, const T* before,
                     std::source_location where) {
         const int thread = RowMajorTid(kX, kY, kZ);
-        storage_.lasts[thread] = in[kItems - 1];
-        __syncthreads(where);
+        const T* const left = storage_.before(thread, in[kItems - 1], before, where);
         for (int i = kItems - 1; i > 0; --i) heads[i] = differ(differs, in[i - 1], in[i], thread * kItems + i);
-        if (thread == 0 && before == nullptr) {
-            heads[0] = 1;
-        } else {
-            const T left = thread == 0 ? *before : storage_.lasts[thread - 1];
-            heads[0] = differ(differs, left, in[0], thread * kItems);
-        }
+        heads[0] = left == nullptr ? true : differ(differs, *left, in[0], thread * kItems);
     }
     template <int kItems, typename Flag, typename Operation>
     void flag_tails(Flag (&tails)[kItems], T (&in)[kItems], Operation& differs, const T* behind,
                     std::source_location where) {
         const int thread = RowMajorTid(kX, kY, kZ);
-        storage_.firsts[thread] = in[0];
-        __syncthreads(where);
+        const T* const right = storage_.behind(thread, in[0], behind, where);
         for (int i = 0; i < kItems - 1; ++i) tails[i] = differ(differs, in[i], in[i + 1], thread * kItems + i + 1);
-        if (thread == kThreads - 1 && behind == nullptr) {
-            tails[kItems - 1] = 1;
-        } else {
-            const T right = thread == kThreads - 1 ? *behind : storage_.firsts[thread + 1];
-            tails[kItems - 1] = differ(differs, in[kItems - 1], right, (thread + 1) * kItems);
-        }
+        tails[kItems - 1] = right == nullptr ? true : differ(differs, in[kItems - 1], *right, (thread + 1) * kItems);
     }
     TempStorage& storage_;
 };
@@ -274,12 +276,8 @@ private:
 // Differences to the element before or behind; one without it is kept.
 template <typename T, int kX, int kY = 1, int kZ = 1>
 class BlockAdjacentDifference {
-    static constexpr int kThreads = kX * kY * kZ;
-
 public:
-    struct TempStorage {
-        VerbatimElements<T, kThreads> firsts, lasts;
-    };
+    struct TempStorage : VerbatimNeighbours<T, kX * kY * kZ> {};
     BlockAdjacentDifference() : storage_(verbatim_private_storage<TempStorage>()) {}
     explicit BlockAdjacentDifference(TempStorage& storage) : storage_(storage) {}
     template <int kItems, typename Out, typename Operation>
@@ -303,12 +301,10 @@ private:
     template <int kItems, typename Out, typename Operation>
     void subtract_left(T (&in)[kItems], Out (&out)[kItems], Operation& operation, const T* before,
                        std::source_location where) {
-        const int thread = RowMajorTid(kX, kY, kZ);
-        storage_.lasts[thread] = in[kItems - 1];
-        __syncthreads(where);
+        const T* const left = storage_.before(RowMajorTid(kX, kY, kZ), in[kItems - 1], before, where);
         for (int i = kItems - 1; i > 0; --i) out[i] = operation(in[i], in[i - 1]);
-        if (thread > 0 || before != nullptr) {
-            out[0] = operation(in[0], thread > 0 ? storage_.lasts[thread - 1] : *before);
+        if (left != nullptr) {
+            out[0] = operation(in[0], *left);
         } else {
             out[0] = in[0];
         }
@@ -316,12 +312,10 @@ private:
     template <int kItems, typename Out, typename Operation>
     void subtract_right(T (&in)[kItems], Out (&out)[kItems], Operation& operation, const T* behind,
                         std::source_location where) {
-        const int thread = RowMajorTid(kX, kY, kZ);
-        storage_.firsts[thread] = in[0];
-        __syncthreads(where);
+        const T* const right = storage_.behind(RowMajorTid(kX, kY, kZ), in[0], behind, where);
         for (int i = 0; i < kItems - 1; ++i) out[i] = operation(in[i], in[i + 1]);
-        if (thread + 1 < kThreads || behind != nullptr) {
-            out[kItems - 1] = operation(in[kItems - 1], thread + 1 < kThreads ? storage_.firsts[thread + 1] : *behind);
+        if (right != nullptr) {
+            out[kItems - 1] = operation(in[kItems - 1], *right);
         } else {
             out[kItems - 1] = in[kItems - 1];
         }
